@@ -170,16 +170,22 @@ def ctl(daemon: Any, *arguments: str) -> str:
 
 def endings(daemon: Any, n: int) -> list[int]:
     """Of the n requests since `kvleasectl trace record on`, in the order in which they ended."""
-    folder = daemon.directory / "state/traces"
+
+    def recorded() -> int:
+        found = re.search(r": (\d+) requests? ", ctl(daemon, "trace", "record", "status"))
+        return int(found[1]) if found else 0
 
     def lines() -> list[str]:
-        (file,) = folder.glob("trace-*.jsonl")
+        (file,) = (daemon.directory / "state/traces").glob("trace-*.jsonl")
         return file.read_text().splitlines()
 
-    # What was asked of kvleased before is done by then.
-    namespaces(daemon)
+    end = time.monotonic() + SECONDS
+    while recorded() < n:
+        assert time.monotonic() < end, "requests didn't end"
+        time.sleep(0.01)
     ctl(daemon, "trace", "record", "off")
     while len(lines()) < n:
+        assert time.monotonic() < end, "kvleased doesn't write what it recorded"
         time.sleep(0.01)
     return [json.loads(line)["ending"] for line in lines()]
 

@@ -490,6 +490,7 @@ static void op_small(struct client *c, const struct step *s)
 
         end.ns_id = over.ns_id = explain.ns_id = expect.ns_id = space->ns_id;
         over.request_id = s->c % 4;
+        over.ending = s->c / 4;
         keys_of(0, N_KEYS, keys);
         explain.keys = expect.keys = (ProtobufCBinaryData){sizeof(keys), keys};
         expect.keys.len = (size_t)(1 + s->c % N_KEYS) * KEY_BYTES;

@@ -144,12 +144,16 @@ CLIENT_SCENE(test_wait_outlasts_timeout, script_slow, LONG_MSEC, METADATA)
 static void script_late(struct fake_peer *p)
 {
         const Kvlease__V1__FreeRequest *m;
+        const Kvlease__V1__RequestEndRequest *over;
         uint64_t seq;
 
         fake_welcome_ns(p);
         receive_lease(p);
         seq = p->seq;
-        fake_receive(p, MSG_REQUEST_END);
+        over = (const Kvlease__V1__RequestEndRequest *)fake_receive(p, MSG_REQUEST_END);
+        FAKE_CHECK(over->request_id == 9 && over->ending == 0);
+        over = (const Kvlease__V1__RequestEndRequest *)fake_receive(p, MSG_REQUEST_END);
+        FAKE_CHECK(over->request_id == 10 && over->ending == 77);
         send_lease(p, seq, (struct answer){.n_pages = 5, .first = 20});
         fake_receive(p, MSG_INVALIDATE);
         fake_reply_simple(p, WIRE_OK, "");
@@ -169,6 +173,7 @@ CLIENT_SCENE(test_late_answer_is_given_back, script_late, LONG_MSEC, METADATA)
         assert_result(&result, 0, KVL_REASON_NONE, 0);
         assert_true(clock_now_nsec() - start >= (SHORT_MSEC + 300) * NSEC_PER_MSEC);
         assert_int_equal(kvl_request_end(c->ns, 9), 0);
+        assert_int_equal(kvl_request_end_as(c->ns, 10, 77), 0);
         assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
 }
 

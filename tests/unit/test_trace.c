@@ -93,7 +93,7 @@ TEST(test_fields)
 {
         static const char text[] =
                 "{\"timestamp\": 27482, \"input_length\": 1030, \"output_length\": 52, "
-                "\"hash_ids\": [1, 2, 3], \"hint\": \"done\", \"model\": {\"x\": [1]}}\n"
+                "\"hash_ids\": [1, 2, 3], \"hint\": \"done\", \"ending\": 4294967295, \"model\": {\"x\": [1]}}\n"
                 "{\"hint\": \"continues\", \"timestamp\": 27483.25, \"input_length\": 0, \"output_length\": 4294967295, \"hash_ids\": [1]}\n";
         struct trace t;
         struct trace_error e;
@@ -110,9 +110,11 @@ TEST(test_fields)
         assert_int_equal(t.sim.requests[0].input_tokens, 1030);
         assert_int_equal(t.sim.requests[0].output_tokens, 52);
         assert_int_equal(t.sim.requests[0].hint, EVICT_HINT_DONE);
+        assert_int_equal(t.sim.requests[0].ending, UINT32_MAX);
         assert_int_equal(t.sim.requests[1].time_nsec, UINT64_C(27483250000));
         assert_int_equal(t.sim.requests[1].output_tokens, UINT32_MAX);
         assert_int_equal(t.sim.requests[1].hint, EVICT_HINT_CONTINUES);
+        assert_int_equal(t.sim.requests[1].ending, 0);
         trace_free(&t);
         assert_int_equal(trace_parse(text, strlen(text), 0, 16, &t, &e), 0);
         assert_int_equal(t.sim.block_tokens, 16);
@@ -177,6 +179,10 @@ TEST(test_refuses)
                 {LINE("1", "1", "1],\"hint\":[2"), "hint is none of unknown, continues, done"},
                 {LINE("1", "1", "1],\"hint\":\"returns\",\"x\":[2"),
                         "hint is none of unknown, continues, done"},
+                {LINE("1", "1", "1],\"ending\":-1,\"x\":[2"),
+                        "ending is not a whole number of 0 to 4294967295"},
+                {LINE("1", "1", "1],\"ending\":4294967296,\"x\":[2"),
+                        "ending is not a whole number of 0 to 4294967295"},
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
