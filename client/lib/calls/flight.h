@@ -99,7 +99,8 @@ void flight_refill(struct kvl_ns *ns, uint32_t n_pages);
  * it. */
 int flight_expect(struct kvl_ns *ns, uint32_t page, uint64_t generation, uint32_t ttl_msec);
 
-/* Submits a REQUEST_END with this ending. Returns 0; -EAGAIN: the daemon doesn't read; -ENOTCONN; -EPROTO. */
+/* Submits a REQUEST_END with this ending. Returns 0; -EAGAIN: the daemon doesn't read; -ENOTCONN;
+ * -EPROTO. */
 int flight_request_end(struct kvl_ns *ns, uint64_t request, uint32_t ending);
 
 #endif
