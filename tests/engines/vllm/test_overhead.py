@@ -44,5 +44,6 @@ def test_it_measures_layers(capfd: pytest.CaptureFixture[str]) -> None:
     said = measured(capfd, "layers", "--tokens", "320", "--question", "9", "--rounds", "1")
     (row,) = said["rows"]
     assert (row["tokens"], row["question_tokens"]) == (320, 9)
-    assert set(row["seconds"]) == {"load", "question", "in turn", "overlapped"}
-    assert all(row["ratios"][name] > 0 for name in ("in turn", "overlapped"))
+    ways = {"in turn", "overlapped"}
+    assert set(row["seconds"]) == {"load", *ways, *(f"alone {way}" for way in ways)}
+    assert all(row["ratios"][way] > 0 for way in ways)
