@@ -1,6 +1,7 @@
 /* The monitor socket answers requests that read, and refuses those that change anything. Every
  * administrative message is classed in a table here; a new one fails the test until it is in it. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,6 +239,35 @@ static void test_file(void **state)
         assert_int_equal(st.st_mode & 0777, 0600);
 }
 
+/* A request that would wait for an event, read after its client has hung up, is dropped. */
+static void test_left_follower(void **state)
+{
+        struct harness *h = *state;
+        Kvlease__V1__AdminCheckRequest check = KVLEASE__V1__ADMIN_CHECK_REQUEST__INIT;
+        Kvlease__V1__AdminEventsRequest events = KVLEASE__V1__ADMIN_EVENTS_REQUEST__INIT;
+        const Kvlease__V1__AdminEventsReply *reply;
+        struct raw r;
+
+        raw_open(&r, h, h->daemon.admin);
+        assert_int_equal(raw_hello(&r, 1, 1)->status, 0);
+        assert_true(raw_request(&r, MSG_ADMIN_EVENTS, 0, &events.base));
+        reply = (const Kvlease__V1__AdminEventsReply *)raw_answer(&r);
+        assert_non_null(reply);
+        events.after = reply->next;
+        events.wait_msec = 20;
+        assert_int_equal(kill(h->daemon.pid, SIGSTOP), 0);
+        assert_true(raw_request(&r, MSG_ADMIN_CHECK, 0, &check.base));
+        assert_true(raw_request(&r, MSG_ADMIN_EVENTS, 0, &events.base)); /* waits for the check */
+        raw_close(&r);
+        assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
+        raw_open(&r, h, h->daemon.admin);
+        assert_int_equal(raw_hello(&r, 1, 1)->status, 0);
+        events.wait_msec = 200;
+        assert_true(raw_request(&r, MSG_ADMIN_EVENTS, 0, &events.base));
+        assert_non_null(raw_answer(&r)); /* the first one's time was up before */
+        raw_close(&r);
+}
+
 static const struct private_options no_group = {.daemon_lines = "monitor_group =\n"};
 
 int main(void)
@@ -249,6 +279,7 @@ int main(void)
                 harness_test(test_ctl, NULL),
                 harness_test(test_most, NULL),
                 harness_test(test_exporter, NULL),
+                harness_test(test_left_follower, NULL),
                 harness_test(test_file, (void *)&no_group),
         };
 

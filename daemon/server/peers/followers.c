@@ -114,7 +114,9 @@ int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_
         if (!f)
                 return detail_set(&rq->detail, -ENOMEM, "no memory to wait for events");
         f->pending = (struct pending){0};
-        pending_defer(&f->pending, rq, &pending_ops, 0);
+        /* Also if the peer has hung up: its end drops this. A follower always has a peer. */
+        pending_add(&f->pending, rq->peer, &pending_ops, 0, rq->header, false);
+        rq->is_deferred = true;
         f->until_nsec = clock_now_nsec() + wait_nsec;
         f->query = *q;
         f->query.filter.tenant = f->query.tenant;
