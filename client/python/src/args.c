@@ -277,6 +277,10 @@ static bool copy_numbers(PyObject *object, struct numbers *ret)
 
         if (n < 0)
                 return false;
+        if (n > UINT32_MAX) {
+                PyErr_SetString(PyExc_ValueError, "there are at most 2**32 - 1 page numbers");
+                return false;
+        }
         ret->n = (uint32_t)n;
         ret->at = ret->copy = numbers_new(NULL, ret->n);
         for (Py_ssize_t i = 0; ret->copy && i < n; ++i) {

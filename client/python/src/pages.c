@@ -282,6 +282,8 @@ static PyObject *pages_take(struct pages_object *self, PyObject *object)
 
 /* ---- calls that leave them as they are ------------------------------------------------------- */
 
+/* `numbers` is read with the GIL alone: the end of a publish by another thread replaces it. */
+
 bool pages_enter(struct pages_object *self)
 {
         if (!pages_is_usable(self) || !ns_enter(self->ns))
@@ -358,11 +360,13 @@ static PyObject *pages_fetch(struct pages_object *self, PyObject *unused)
 
 static PyObject *pages_tier(struct pages_object *self, PyObject *object)
 {
-        uint32_t i = 0;
+        uint32_t i = 0, number;
         int r;
 
-        if (!get_index(self, object, &i) ||
-                !CALL(pages, self, r = kvl_page_tier(self->ns->ns, self->numbers[i])))
+        if (!get_index(self, object, &i))
+                return NULL;
+        number = self->numbers[i];
+        if (!CALL(pages, self, r = kvl_page_tier(self->ns->ns, number)))
                 return NULL;
         return r < 0 ? raise_code(r) : types_new("Tier", Py_BuildValue("(i)", r));
 }
@@ -372,7 +376,7 @@ static PyObject *pages_read(
 {
         static const struct signature s = {"read", {"index", "n_bytes", "plane", "offset"}, 1, 2};
         uint64_t offset = 0, n_bytes;
-        uint32_t i = 0, plane = 0;
+        uint32_t i = 0, plane = 0, number;
         _cleanup_ref_ PyObject *bytes = NULL;
         PyObject *a[4];
         char *to;
@@ -388,11 +392,11 @@ static PyObject *pages_read(
                 return raise_code_as(-EINVAL, "a page isn't that large in a plane", NULL);
         if (!pages_have_planes(self, plane, 1))
                 return NULL;
+        number = self->numbers[i];
         bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n_bytes);
         to = bytes ? PyBytes_AsString(bytes) : NULL;
         if (!to || !CALL(pages, self,
-                           r = kvl_page_read(
-                                   self->ns->ns, self->numbers[i], plane, offset, to, n_bytes)))
+                           r = kvl_page_read(self->ns->ns, number, plane, offset, to, n_bytes)))
                 return NULL;
         return r ? raise_code(r) : Py_NewRef(bytes);
 }
@@ -402,7 +406,7 @@ static PyObject *pages_write(
 {
         static const struct signature s = {"write", {"index", "data", "plane", "offset"}, 2, 2};
         _cleanup_buffer_ Py_buffer data = {0};
-        uint32_t i = 0, plane = 0;
+        uint32_t i = 0, plane = 0, number;
         uint64_t offset = 0;
         PyObject *a[4];
         int r;
@@ -415,9 +419,10 @@ static PyObject *pages_write(
         if (self->state != PAGES_LEASED)
                 return raise_code_as(
                         -EACCES, "only leased pages are written: these are published", NULL);
+        number = self->numbers[i];
         if (!CALL(pages, self,
-                    r = kvl_page_write(self->ns->ns, self->numbers[i], plane, offset, data.buf,
-                            (uint64_t)data.len)))
+                    r = kvl_page_write(
+                            self->ns->ns, number, plane, offset, data.buf, (uint64_t)data.len)))
                 return NULL;
         return none_or_raise(r);
 }
@@ -428,7 +433,7 @@ static PyObject *pages_copy_page(
         static const struct signature s = {"copy_page", {"index", "source", "source_index"}, 3, 3};
         struct pages_object *from;
         Py_ssize_t to_index, from_index;
-        uint32_t i = 0, j = 0;
+        uint32_t i = 0, j = 0, to, source;
         PyObject *a[3];
         int r;
 
@@ -449,8 +454,10 @@ static PyObject *pages_copy_page(
         if (!is_index(self, to_index, &i) || !is_index(from, from_index, &j) ||
                 !pages_have_planes(from, 0, self->ns->n_planes) || !pages_enter(self))
                 return NULL;
+        source = from->numbers[j];
+        to = self->numbers[i];
         ++from->n_busy;
-        UNLOCKED(r = kvl_page_copy(self->ns->ns, from->numbers[j], self->numbers[i]));
+        UNLOCKED(r = kvl_page_copy(self->ns->ns, source, to));
         --from->n_busy;
         pages_leave(self);
         return none_or_raise(r);
