@@ -628,10 +628,11 @@ int kvl_key_memo_keys(struct kvl_key_memo *memo, const uint8_t parent[KVL_KEY_BY
  * daemon isn't told. This is a hint: drop it, or repeat it once any call of the connection is done.
  * -EINVAL; -ENOTCONN; -EPROTO; -ENOMEM; -ECHILD.
  *
- * kvl_request_end_as() also says how the generation ended; 0: unknown. Equal ends have one number
- * in all clients of the namespace, such as a hash of the reason and of the last two tokens. The
- * eviction policy learns how soon texts with this ending are used again. A hint of a session
- * counts before an ending.
+ * kvl_request_end_as() also says how the generation ended: 1 to 2^32 - 1; 0: unknown. Equal ends
+ * have one number in all processes that use the namespace, such as a CRC of the reason and of the
+ * last two tokens. The eviction policy learns how soon texts with this ending are used again. The
+ * text is the one that lookups and publishes with this request's id used before; an ending without
+ * them says nothing. A hint of a session counts before an ending.
  */
 uint64_t kvl_request_begin(struct kvl_ns *ns);
 int kvl_request_end(struct kvl_ns *ns, uint64_t request);

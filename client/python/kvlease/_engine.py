@@ -110,7 +110,7 @@ def give_back(call: Callable[[list[int]], None], pages: Iterable[int]) -> None:
 def ending(why: str, last: Iterable[int]) -> int:
     """A number for the way in which a generation ended: why, and with which last tokens. A call of
     a tool ends with other tokens than an answer does, so kvleased's eviction policy learns which of
-    them goes on soon. Texts that were cut give no tokens."""
+    them goes on soon."""
     return zlib.crc32(repr((why, *last)).encode()) or 1
 
 

@@ -433,8 +433,10 @@ static PyMethodDef request_methods[] = {
         METHOD("end", request_end,
                 "end($self, *, ending=0)\n"
                 "--\n\n"
-                "Ends it; doesn't wait. ending: how its generation ended, a number that equal ends\n"
-                "share, from which the eviction policy learns; 0: unknown."),
+                "Ends it; doesn't wait. ending: how its generation ended, 1 to 2**32 - 1, from which the\n"
+                "eviction policy learns; 0: unknown. Equal ends have one number in all processes: a\n"
+                "zlib.crc32(), not hash(). It counts for texts looked up or published with the request\n"
+                "before. The end of a with block tells none."),
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)request_exit, METH_VARARGS, NULL},

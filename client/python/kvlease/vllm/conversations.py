@@ -46,7 +46,7 @@ def _next_turn(request: Any) -> tuple[kvlease.Hint, float]:
 
 
 def ending(request: Any) -> int:
-    """How the request, which is over, ended."""
+    """How the request, which is over, ended. The last tokens of a text that was cut say nothing."""
     stopped = request.status == RequestStatus.FINISHED_STOPPED
     last = request.output_token_ids[-2:] if stopped else []
     return _engine.ending(request.status.name, last)
