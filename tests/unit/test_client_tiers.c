@@ -4,6 +4,79 @@
  */
 #include "tests/unit/client-tiers.h"
 
+/* ---- what there is -------------------------------------------------------------------------- */
+
+/* Each way to describe tiers wrongly ends the connection. */
+static unsigned how;
+
+static void spoil(Kvlease__V1__NsOpenReply *m)
+{
+        switch (how) {
+        case 0:
+                m->tiers[1]->first_page++;
+                break;
+        case 1:
+                m->tiers[1]->n_pages--;
+                break;
+        case 2:
+                m->tiers[1]->n_pages -= SET_PAGES;
+                break;
+        case 3:
+                m->tiers[1]->n_pages += SET_PAGES;
+                break;
+        case 4:
+                m->tiers[1]->kind = 0;
+                break;
+        case 5:
+                m->tiers[0]->kind = 1;
+                break;
+        case 6:
+                m->tiers[1]->page_bytes /= 2;
+                break;
+        case 7:
+                m->tiers[1]->extent_bytes /= 2;
+                break;
+        case 8:
+                m->tiers[1]->extent_bytes = UINT64_MAX;
+                break;
+        case 9:
+                m->tiers[0]->n_pages = 0;
+                m->tiers[1]->first_page = 0;
+                m->tiers[1]->n_pages = m->capacity_pages;
+                break;
+        default:
+                m->n_tiers = 1;
+        }
+}
+
+#define N_SPOILED 11
+
+static void script_spoiled(struct fake_peer *p)
+{
+        for (how = 0; how < N_SPOILED; how++) {
+                if (how > 0)
+                        fake_accept(p);
+                p->n_device_sets = 2;
+                p->spoil = spoil;
+                fake_welcome_ns(p);
+                fake_expect_end(p);
+        }
+}
+
+TEST(test_spoiled)
+{
+        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
+        struct client c;
+
+        fake_start(&c.f, script_spoiled);
+        for (unsigned i = 0; i < N_SPOILED; i++) {
+                assert_int_equal(test_connect(&c.f, LONG_MSEC, &c.conn), 0);
+                assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), -EPROTO);
+                kvl_disconnect(c.conn);
+        }
+        fake_stop(&c.f);
+}
+
 /* ---- where they lie ------------------------------------------------------------------------- */
 
 static void script_find(struct fake_peer *p)

@@ -203,6 +203,26 @@ TEST(test_lengths)
                 ENVELOPE_LENGTH);
 }
 
+/* A value longer than any sealed one is refused, even if sum and request have its length. */
+TEST(test_too_long)
+{
+        struct scene s = scene_new();
+        struct value summed = seal(&s, NULL);
+        static uint8_t piece[1 << 20];
+        const uint64_t n = ENVELOPE_PAYLOAD_MAX + 1;
+        struct iovec iov[64];
+        struct envelope says;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(iov); i++)
+                iov[i] = (struct iovec){piece, sizeof(piece)};
+        s.envelope.payload_bytes = n;
+        memcpy(summed.header + 24, &n, sizeof(n));
+        fixture_mend_sum(summed.header);
+        assert_int_equal(envelope_open(&s.envelope, NULL, ENVELOPE_BYTES + n, summed.header, iov,
+                                 ARRAY_SIZE(iov), &says),
+                ENVELOPE_LENGTH);
+}
+
 TEST(test_not_sealed_if_wrong)
 {
         struct scene s = scene_new();

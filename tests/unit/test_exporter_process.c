@@ -1,6 +1,8 @@
 /* The exporter's metrics of its own process. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -28,6 +30,16 @@ TEST(test_parse)
                 assert_int_equal(s.virtual_bytes, 8192000);
                 assert_int_equal(s.resident_bytes, 321 * sysconf(_SC_PAGESIZE));
         }
+}
+
+TEST(test_nonsense)
+{
+        static const char *const lines[] = {"", "42", "42 (x", "42 (x)", "42 (x) S",
+                "42 (x) S 1 2 3", "42 (x) S 1 1 1 0 -1 4194560 100 0 0 0 x", "()"};
+        struct process_stat s;
+
+        for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+                assert_int_equal(process_parse(lines[i], &s), -EINVAL);
 }
 
 /* The value of a sample that stands alone on its line. */

@@ -258,3 +258,17 @@ TEST_WITH(test_race, setup, teardown, NULL)
                 unlink(p->path);
         }
 }
+
+/* The file was removed, and another daemon took a new one, which this daemon must not remove. */
+TEST_WITH(test_drop_removed, setup, teardown, NULL)
+{
+        struct place *p = *state;
+        int fd = lockfile_take(p->path), second;
+
+        assert_int_equal(unlink(p->path), 0);
+        second = lockfile_take(p->path);
+        assert_true(fd >= 0 && second >= 0);
+        lockfile_drop(p->path, fd);
+        assert_int_equal(access(p->path, F_OK), 0);
+        lockfile_drop(p->path, second);
+}

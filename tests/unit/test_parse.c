@@ -83,6 +83,29 @@ TEST(test_bytes)
         check_rows(parse_bytes, rows, ARRAY_SIZE(rows));
 }
 
+TEST(test_duration)
+{
+        static const struct row rows[] = {
+                {"250ms", 0, 250 * NSEC_PER_MSEC},
+                {"30s", 0, 30 * NSEC_PER_SEC},
+                {"30", 0, 30 * NSEC_PER_SEC},
+                {"5min", 0, 300 * NSEC_PER_SEC},
+                {"2h", 0, 7200 * NSEC_PER_SEC},
+                {"1d", 0, 86400 * NSEC_PER_SEC},
+                {"0", 0, 0},
+                {"213503d", 0, UINT64_C(213503) * 86400 * NSEC_PER_SEC},
+                {"213504d", -ERANGE},
+                {"99999999999999999999ms", -ERANGE},
+                {"1.5h", -EINVAL},
+                {"5m", -EINVAL},
+                {"5 min", -EINVAL},
+                {"min", -EINVAL},
+                {"", -EINVAL},
+        };
+
+        check_rows(parse_duration, rows, ARRAY_SIZE(rows));
+}
+
 TEST(test_bool)
 {
         static const char *const yes[] = {"yes", "true", "on", "1"};

@@ -56,6 +56,28 @@ SCENE(test_two_deaths)
         assert_false(is_client(s, A, 1));
 }
 
+/* No tenant was served, or the daemon was killed from outside; earlier service doesn't count. */
+TEST(test_nobody)
+{
+        struct state_serving was, inner;
+        struct store s;
+        struct detail d;
+
+        open_store(&s);
+        (void)suspect_serve(&s, A, 1);
+        assert_false(suspects_count(&s, NOW, &d)); /* SIGKILL */
+        assert_int_equal(s.state->serving.tenant, 0);
+        was = suspect_serve(&s, A, 1);
+        inner = suspect_serve(&s, B, 7); /* on its behalf */
+        suspect_serve_end(&s, inner);
+        assert_int_equal(s.state->serving.client, 1);
+        suspect_serve_end(&s, was);
+        suspect_note_crash(s.state);
+        assert_false(suspects_count(&s, NOW, &d));
+        assert_int_equal(s.state->crashed, 0);
+        store_deinit(&s);
+}
+
 /* State of a client killed a daemon: after one time it isn't read again. */
 TEST(test_taking_over)
 {
