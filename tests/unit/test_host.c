@@ -503,3 +503,51 @@ TEST(test_broken_rules)
         assert_false(is_reserved(base));
         device_close(d);
 }
+
+static void refuse(struct device *d, int fd, uint64_t bytes)
+{
+        struct extent_handle handle = {.fd = fd};
+        struct extent *e = NULL;
+
+        assert_int_equal(d->ops->extent_import(d, &handle, bytes, &e), -EINVAL);
+        assert_null(e);
+        if (fd >= 0) /* taken, also on failure */
+                assert_int_equal(fcntl(fd, F_GETFD), -1);
+}
+
+static int memfd_of(uint64_t bytes, int seals)
+{
+        int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+        return fd;
+}
+
+TEST(test_import_refuses)
+{
+        struct device *d = open_host();
+        struct extent *e = NULL;
+        struct extent_handle good = {.fd = memfd_of(STEP, F_SEAL_SHRINK)};
+        FILE *file = tmpfile();
+
+        /* A good import, to show that the others are refused for their reasons. */
+        assert_int_equal(d->ops->extent_import(d, &good, STEP, &e), 0);
+        d->ops->extent_destroy(e, false);
+
+        refuse(d, -1, STEP);
+        refuse(d, memfd_of(STEP, F_SEAL_SHRINK), 2 * STEP);
+        refuse(d, memfd_of(2 * STEP, F_SEAL_SHRINK), STEP);
+        refuse(d, memfd_of(STEP + 512, F_SEAL_SHRINK), STEP + 512);
+        refuse(d, memfd_of(0, F_SEAL_SHRINK), 0);
+        refuse(d, memfd_of(STEP, F_SEAL_SHRINK), UINT64_MAX);
+        refuse(d, memfd_of(STEP, 0), STEP);
+        refuse(d, memfd_of(STEP, F_SEAL_GROW | F_SEAL_SEAL), STEP);
+        refuse(d, open("/dev/zero", O_RDWR | O_CLOEXEC), STEP);
+        assert_non_null(file);
+        assert_int_equal(ftruncate(fileno(file), STEP), 0);
+        refuse(d, fcntl(fileno(file), F_DUPFD_CLOEXEC, 0), STEP);
+        fclose(file);
+        device_close(d);
+}

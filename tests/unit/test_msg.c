@@ -1,5 +1,6 @@
 #include "tests/unit/test-support.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +87,21 @@ TEST(test_no_message_contains_itself)
                 if (msg_at(i)->request)
                         assert_false(contains_itself(msg_at(i)->request, 0));
         }
+}
+
+TEST(test_largest)
+{
+        static uint8_t buf[FRAME_MAX_SIZE], keys[FRAME_MAX_SIZE];
+        Kvlease__V1__LookupRequest m = KVLEASE__V1__LOOKUP_REQUEST__INIT;
+
+        /* A tag and three bytes of length precede the keys. */
+        m.keys.data = keys;
+        m.keys.len = FRAME_MAX_PAYLOAD - 4;
+        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, 0, &m.base), FRAME_MAX_SIZE);
+        m.keys.len++;
+        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, 0, &m.base), -EMSGSIZE);
+        m.keys.len = 0;
+        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, FRAME_MAX_FDS + 1, &m.base), -EMSGSIZE);
 }
 
 TEST(test_unpack_refuses)

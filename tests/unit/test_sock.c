@@ -167,3 +167,27 @@ TEST(test_listen_and_connect)
         fd_close(server);
         test_dir_remove(dir);
 }
+
+TEST(test_listen_where_it_may_not)
+{
+        const char *dir = test_dir_make();
+        _cleanup_free_ char *file = test_path(dir, "file");
+        _cleanup_free_ char *link = test_path(dir, "link");
+        _cleanup_free_ char *absent = test_path(dir, "absent/sock");
+        char longest[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
+
+        assert_int_equal(file_replace(file, "precious", 8, 0600), 0);
+        assert_int_equal(symlink("nowhere", link), 0);
+        assert_int_equal(sock_listen(file, 0600), -EEXIST);
+        assert_int_equal(sock_listen(link, 0600), -EEXIST);
+        assert_int_equal(sock_listen(dir, 0600), -EEXIST);
+        assert_int_equal(sock_listen(absent, 0600), -ENOENT);
+        assert_int_equal(sock_listen("", 0600), -EINVAL);
+        assert_int_equal(test_dir_count(dir), 2);
+        memset(longest, 'x', sizeof(longest) - 1);
+        longest[sizeof(longest) - 1] = '\0';
+        assert_int_equal(sock_listen(longest, 0600), -ENAMETOOLONG);
+        assert_int_equal(sock_connect(longest), -ENAMETOOLONG);
+        assert_int_equal(sock_connect(absent), -ENOENT);
+        test_dir_remove(dir);
+}
