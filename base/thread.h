@@ -1,4 +1,4 @@
-/* Threads for processes in which another thread handles the signals, and what they wait with. */
+/* Threads, locks and conditions, for processes in which another thread handles the signals. */
 #ifndef KVL_BASE_THREAD_H
 #define KVL_BASE_THREAD_H
 
